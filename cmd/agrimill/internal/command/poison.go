@@ -122,7 +122,7 @@ func (a *poisonAction) run(ctx context.Context, p *program, args []string, act f
 		return err
 	}
 	signal.Ignore(syscall.SIGPIPE) // a closed stdout or stderr is no reason to stop after the first message
-	return a.connection.use(p, func(queue router.PoisonStore) error {
+	return a.connection.use(ctx, p, func(queue router.PoisonStore) error {
 		records, err := a.wanted.records(ctx, queue)
 		switch {
 		case err != nil:

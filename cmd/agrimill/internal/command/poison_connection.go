@@ -2,6 +2,7 @@ package command
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 
@@ -30,15 +31,16 @@ func (c *connection) define(cmd *cobra.Command) { configFlag(cmd, &c.configPath)
 
 // use calls f with the poison queue, and closes it afterwards. Streams and topics are never created or changed, whatever the
 // configuration says.
-func (c *connection) use(p *program, f func(router.PoisonStore) error) (err error) {
+func (c *connection) use(ctx context.Context, p *program, f func(router.PoisonStore) error) (err error) {
 	if c.configPath == "" {
 		return usagef("--config is required: it says where the poison queue is")
 	}
 	if c.loaded, err = p.loadConfig(c.configPath); err != nil {
 		return err
 	}
-	queue, closing, err := c.open()
-	if err != nil {
+	var queue router.PoisonStore
+	var closing func() error
+	if err := await(ctx, func() (err error) { queue, closing, err = c.open(); return err }); err != nil {
 		return c.explain(err)
 	}
 	defer func() { err = errors.Join(err, closing()) }()

@@ -35,7 +35,7 @@ reason; numbers, IDs and quoted texts in the reason do not matter.
 			if err := wanted.prepare(); err != nil {
 				return err
 			}
-			return from.use(p, func(queue router.PoisonStore) error {
+			return from.use(cmd.Context(), p, func(queue router.PoisonStore) error {
 				records, err := (&selection{filters: wanted}).records(cmd.Context(), queue)
 				if err != nil {
 					return err

@@ -56,7 +56,7 @@ func (c *poisonShow) run(ctx context.Context, p *program, args []string) error {
 	if err := checkID(args[0]); err != nil {
 		return err
 	}
-	return c.connection.use(p, func(queue router.PoisonStore) error { return c.show(ctx, p, queue, args[0]) })
+	return c.connection.use(ctx, p, func(queue router.PoisonStore) error { return c.show(ctx, p, queue, args[0]) })
 }
 
 func (c *poisonShow) show(ctx context.Context, p *program, queue router.PoisonStore, id string) error {

@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -340,5 +341,17 @@ func TestGoneInTheMeantime(t *testing.T) {
 	dropped, err := drop(t.Context(), queue, stale)
 	if err != nil || dropped.Gone != 2 || len(dropped.Deleted) != 0 {
 		t.Errorf("drop: %+v, %v", dropped, err)
+	}
+}
+
+// A server that says nothing is not waited for longer than is wanted.
+func TestSilentQueue(t *testing.T) {
+	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer func() { _ = listener.Close() }() // and what waits to be accepted, with it
+	w := newWorld(t, 0)
+	file := w.configure(fmt.Sprintf(oneSink, "nats://"+listener.Addr().String()))
+	status, _, stderr := w.agrimill("poison", "replay", "--config", file, "--all", "--timeout", "10ms")
+	if status != statusFailed || !strings.Contains(stderr, "not finished within 10ms (--timeout)") {
+		t.Errorf("status %d, %s", status, stderr)
 	}
 }

@@ -13,8 +13,13 @@ import (
 // terminal or a pipe cannot be interrupted: in that case the goroutine ends with stdin, or
 // with the process.
 func (p *program) readStdin(ctx context.Context, read func(stdin io.Reader) error) error {
+	return await(ctx, func() error { return read(p.stdin) })
+}
+
+// await returns when do does, or when ctx ends: then do, which knows no context, is left alone.
+func await(ctx context.Context, do func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- read(p.stdin) }()
+	go func() { done <- do() }()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -120,7 +120,7 @@ func TestService(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	must(t, os.WriteFile(secret, []byte(env["AGRIMILL_CLIENT_SECRET"]+"\n"), 0o600))
 	f.want(statusOK, append(flags, "--client-secret-file", secret)...)
-	f.want(statusFailed, append(flags, "--client-secret-file", secret+".none")...)
+	f.want(statusUsage, append(flags, "--client-secret-file", secret+".none")...)
 	for _, content := range []string{"", " \n", "one\ntwo\n", strings.Repeat("x", 64<<10+1)} {
 		must(t, os.WriteFile(secret, []byte(content), 0o600))
 		if _, _, stderr := f.agrimill(append(flags, "--client-secret-file", secret)...); !strings.Contains(stderr, "--client-secret-file: ") {

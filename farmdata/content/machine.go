@@ -3,6 +3,7 @@ package content
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -151,7 +152,11 @@ func (g *gauge) set(v farmdata.Value) {
 		return
 	}
 	g.record, g.latest = m.meter.records, v.Column
-	if g.known && g.raw == raw || g.part != nil && (raw < 0 || raw > widest) {
+	impossible := g.part != nil && (raw < 0 || raw > widest) || g.kind != nil && (raw == math.MinInt32 || raw == math.MaxInt32)
+	if impossible {
+		m.meter.works.left.values[g.column.DDI] = true
+	}
+	if g.known && g.raw == raw || impossible {
 		return
 	}
 	first, before := !g.known, onOff(g.known && g.raw == 1)

@@ -373,6 +373,23 @@ func TestTotalsThatDoNotCount(t *testing.T) {
 	}
 }
 
+// TestValuesThatNoMachineHas: such a width or rate does not count, and a finding names it.
+func TestValuesThatNoMachineHas(t *testing.T) {
+	t.Parallel()
+	for _, none := range []int64{math.MinInt32, math.MaxInt32} {
+		devices := sprayer()
+		log := drive(devices, 10, reading{0, 0x43, "DET1", 3000}, reading{0, 0x07, "DET1", 10000}, reading{5, 0x07, "DET1", none}, reading{7, 0x43, "DET1", none}, reading{8, 0x07, "DET1", 10000})
+		s := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{{Devices: devices, Logs: []*farmdata.Log{log}}}}))(t)
+		got := fmt.Sprint(s.Sets[0].Totals[0].Rates[0].Mean.Value)
+		for _, f := range s.Sets[0].Findings {
+			got += " " + f.Text
+		}
+		if want := "10000 value: widths and rates of logs that do not count, because no machine has such: 0007 0043"; got != want {
+			t.Errorf("%d: got %q, want %q", none, got, want)
+		}
+	}
+}
+
 // TestTimesThatEndBeforeTheyBegin: the time of a task that lacks one says so, unless the terminal counted it.
 func TestTimesThatEndBeforeTheyBegin(t *testing.T) {
 	t.Parallel()

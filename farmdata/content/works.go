@@ -71,8 +71,9 @@ type works struct {
 	spans        int               // in busy
 }
 
-// leftOut is what figures lack: rates that are in no Work, totals as of taskTotals, and what would say where functions are.
-type leftOut struct{ rates, totals, places map[farmdata.DDI]bool }
+// leftOut is what figures lack: rates that are in no Work, totals as of taskTotals, what would say where functions are, and widths and rates
+// that no machine has, such as those of 32 bits that stand for none.
+type leftOut struct{ rates, totals, places, values map[farmdata.DDI]bool }
 
 // taskKey is a task of a set, also one that only a log names: its ID, or its number, from 1, if it has none. Of logs without a task
 // it has neither.
@@ -154,7 +155,7 @@ func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
 	w := &works{
 		descriptions: farmdata.NewDescriptions(devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[taskKey]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
 		elements: map[string]element{}, names: names.New(set), set: set, id: new(int), byKey: map[workKey]*work{}, byTask: map[taskKey][]*work{}, room: mostTotals,
-		widths: map[*farmdata.Device][]part{}, allocated: map[taskKey][]farmdata.ProductAllocation{}, left: leftOut{map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}}, busy: map[string][]span{},
+		widths: map[*farmdata.Device][]part{}, allocated: map[taskKey][]farmdata.ProductAllocation{}, left: leftOut{map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}}, busy: map[string][]span{},
 	}
 	for _, kind := range rateKinds() {
 		one := farmdata.Value{Column: &farmdata.Column{DDI: kind.rate}, Raw: 1}
@@ -294,6 +295,7 @@ func (w *works) finish() (list []Work, found []Finding) {
 	}{
 		{farmdata.KindUnsupported, "totals of the set: rates that are not summed up:", w.left.rates},
 		{farmdata.KindValue, "totals of tasks that do not count, because they are negative or the second value of one time:", w.left.totals},
+		{farmdata.KindValue, "widths and rates of logs that do not count, because no machine has such:", w.left.values},
 		{farmdata.KindUnsupported, "areas of logs: functions of a machine count as one behind the other, because they are without", w.left.places},
 	} {
 		if len(leftOut.ddis) == 0 {

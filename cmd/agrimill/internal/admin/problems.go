@@ -252,8 +252,12 @@ func confirmationsProblem(s *Snapshot) Problem {
 	first := w.Longest[0]
 	p.Since, p.Reason = first.Since, first.Reason // no Name: it is one problem, whoever waits longest
 	p.Subject = "confirmations for " + cmp.Or(first.name(), "tenants that are not known")
-	if w.Count > 1 {
-		p.Subject = fmt.Sprintf("confirmations for %s, first of all %s,", plural(w.Count, "tenant"), first.name())
+	count := w.Count
+	if recent := slices.IndexFunc(w.Longest, func(w Wait) bool { return s.Time.Sub(w.Since) < longWait }); recent >= 0 {
+		count = recent
+	}
+	if count > 1 {
+		p.Subject = fmt.Sprintf("confirmations for %s, first of all %s,", plural(count, "tenant"), first.name())
 	}
 	p.Effect = fmt.Sprintf("%s %s stored and %s with the gateway as well; %s", plural(w.Total, "message"), verb(w.Total, "is", "are"), verb(w.Total, "stays", "stay"), nothingLost)
 	return p

@@ -178,6 +178,16 @@ var situations = []situation{
 		wait(s, subscriber.WaitTenant, 1, 1, admin.Wait{What: "t", Name: `the tenant of "barn" (t)`, Since: ago(48 * time.Second), Count: 1, Reason: "503"})
 	}, true, map[admin.ProblemKind]int{admin.ProblemConfirmations: 1},
 		`Confirmations for the tenant of "barn" (t) have failed for 48 s: 503. 1 message is stored and stays with the gateway as well; nothing is lost. Ask the gateway's operator; agrimill continues by itself.`},
+	{"confirmations of one tenant fail, and a request for another one has failed now", func(s *admin.Snapshot) {
+		wait(s, subscriber.WaitTenant, 2, 2, admin.Wait{What: "t", Name: "Hof Nord", Since: ago(48 * time.Second), Count: 1, Reason: "503"},
+			admin.Wait{What: "u", Name: "Hof Süd", Since: ago(time.Second), Count: 1, Reason: "503"})
+	}, true, map[admin.ProblemKind]int{admin.ProblemConfirmations: 1},
+		`Confirmations for Hof Nord have failed for 48 s: 503. 2 messages are stored and stay with the gateway as well; nothing is lost. Ask the gateway's operator; agrimill continues by itself.`},
+	{"confirmations of two tenants fail", func(s *admin.Snapshot) {
+		wait(s, subscriber.WaitTenant, 2, 2, admin.Wait{What: "t", Name: "Hof Nord", Since: ago(48 * time.Second), Count: 1, Reason: "503"},
+			admin.Wait{What: "u", Name: "Hof Süd", Since: ago(20 * time.Second), Count: 1, Reason: "503"})
+	}, true, map[admin.ProblemKind]int{admin.ProblemConfirmations: 1},
+		`Confirmations for 2 tenants, first of all Hof Nord, have failed for 48 s: 503. 2 messages are stored and stay with the gateway as well; nothing is lost. Ask the gateway's operator; agrimill continues by itself.`},
 	{"the gateway rejects confirmations", func(s *admin.Snapshot) { s.Subscriber.Rejected = 45 }, true, nil,
 		`All is right: messages are received, stored and confirmed, but for 45 messages since the start whose confirmations were rejected for good: see the log.`},
 	{"messages are in a poison queue that nobody can count", func(s *admin.Snapshot) {

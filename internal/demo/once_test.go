@@ -30,7 +30,7 @@ func TestReport(t *testing.T) {
 		{"one twice", twins[:1], "1 1", nil, "FAILED sent=1 received=1 stored=1 confirmed=1 poisoned=0 mismatched=1"},
 		{"other bytes", twins[:1], "2", nil, "FAILED sent=1 received=1 stored=0 confirmed=1 poisoned=0 mismatched=1"},
 		{"poisoned", twins[:1], "!1", nil, "FAILED sent=1 received=1 stored=0 confirmed=1 poisoned=1 mismatched=0"},
-		{"an error of two lines", twins, "1 1", errors.New("a\nb"), "FAILED sent=2 received=2 stored=2 confirmed=2 poisoned=0 mismatched=0: a b"},
+		{"an error of two lines", twins, "1 1", errors.New("a\nb"), "FAILED sent=2 received=2 stored=2 confirmed=2 poisoned=0 mismatched=0: a; b"},
 	} {
 		r := Report{Files: append([]Fate{}, tt.files...)}
 		for content := range strings.FieldsSeq(tt.found) {

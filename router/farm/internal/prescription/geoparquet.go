@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
@@ -41,6 +42,14 @@ func readGeoParquet(ctx context.Context, payload []byte, m *maker) (err error) {
 	p := &parquetMap{maker: m, wanted: map[string]bool{m.cfg.Field.Column: true}}
 	for _, c := range m.cfg.Columns {
 		p.wanted[c.Column], p.wanted[c.Product.Column] = true, true
+	}
+	seen := map[string]bool{}
+	for _, path := range file.Schema().Columns() {
+		name := strings.Join(path, "\x00")
+		if seen[name] {
+			return errors.New("it has two columns of the same name: have one of them left out")
+		}
+		seen[name] = true
 	}
 	geometry, ok := file.Schema().Lookup(primary)
 	if !ok || geometry.Node.Type().Kind() != parquet.ByteArray || geometry.MaxRepetitionLevel > 0 {
@@ -99,9 +108,6 @@ func (p *parquetMap) read(ctx context.Context, schema *parquet.Schema, group par
 		leaf, _ := schema.Lookup(path...)
 		if len(path) != 1 || !p.wanted[path[0]] || leaf.MaxRepetitionLevel > 0 {
 			continue
-		}
-		if columns[path[0]] != nil {
-			return errors.New("it has two columns of the same name: have one of them left out")
 		}
 		of := valueOf(leaf.Node)
 		var values []any

@@ -147,6 +147,13 @@ func TestRefusedGeoParquet(t *testing.T) {
 		return string(parquetOf(t, wgs84, &parquet.Snappy, good, second))
 	}
 	whole := with(func(*row) {})
+	var two bytes.Buffer
+	w := parquet.NewGenericWriter[struct {
+		row
+		Other []byte `parquet:"geometr2"`
+	}](&two)
+	w.SetKeyValueMetadata("geo", wgs84)
+	testkit.NoError(t, w.Close())
 	day := urea
 	day.Columns = []Column{{Column: "day", DDI: 6, Unit: "kg/ha"}}
 	for name, tt := range map[string]struct {
@@ -172,6 +179,7 @@ func TestRefusedGeoParquet(t *testing.T) {
 		"cut geometry":    {with(func(r *row) { r.Geometry = r.Geometry[:len(r.Geometry)-1] }), urea, "feature 2: its geometry"},
 		"a claim":         {with(func(r *row) { r.Geometry = []byte("\x01\x03\x00\x00\x00\xff\xff\xff\x7f") }), urea, "feature 2: its geometry"},
 		"two columns":     {strings.ReplaceAll(whole, "count", "field"), urea, "two columns of the same name"},
+		"two geometries":  {strings.ReplaceAll(two.String(), "geometr2", "geometry"), urea, "two columns of the same name"},
 		"long name":       {with(func(r *row) { r.Field = strings.Repeat("secret", 200) }), urea, "feature 2: field is no name"},
 	} {
 		_, err := Make(t.Context(), []byte(tt.text), tt.cfg)

@@ -72,7 +72,7 @@ func (c RateConfig) Validate() error {
 	var e validate.Errors
 	e.Check(c.Column != "", "Column", "is required")
 	ddi, err := farmdata.ParseDDI(c.DDI)
-	e.Check(err == nil, "DDI", "must be up to four hexadecimal digits")
+	e.Check(err == nil && ddi != farmdata.DDIUnknown, "DDI", "must be up to four hexadecimal digits, and not FFFF, which stands for none")
 	if err == nil {
 		_, err = prescription.Factor(ddi, c.Unit)
 		e.Check(err == nil, "Unit", "does not fit: %v", err)

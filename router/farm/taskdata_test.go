@@ -115,9 +115,9 @@ func TestTaskDataOfWhatIsNoMap(t *testing.T) {
 func TestTaskDataConfig(t *testing.T) {
 	t.Parallel()
 	err := TransformConfig{Summary: &ReadConfig{}, Prescription: &TaskDataConfig{
-		Columns: []RateConfig{{DDI: "xyz"}, {Column: "a", DDI: "0006", Unit: "l/ha", Product: NameConfig{Name: "a", Column: "b"}}, {Column: "c", DDI: "0B", Unit: "raw"}, {Column: "d", DDI: "000B", Unit: "raw"}}, Grid: -1, ReadConfig: ReadConfig{MaxBytes: -1},
+		Columns: []RateConfig{{DDI: "xyz"}, {Column: "a", DDI: "0006", Unit: "l/ha", Product: NameConfig{Name: "a", Column: "b"}}, {Column: "c", DDI: "0B", Unit: "raw"}, {Column: "d", DDI: "000B", Unit: "raw"}, {Column: "e", DDI: "FFFF", Unit: "raw"}}, Grid: -1, ReadConfig: ReadConfig{MaxBytes: -1},
 	}}.Validate()
-	for _, want := range []string{"cannot be combined", "Columns[0].Column", "Columns[0].DDI", "Columns[1].Unit", "Columns[1].Product.Column", "Columns[3].DDI is that of", "Grid", "MaxBytes"} {
+	for _, want := range []string{"cannot be combined", "Columns[0].Column", "Columns[0].DDI", "Columns[1].Unit", "Columns[1].Product.Column", "Columns[3].DDI is that of", "Columns[4].DDI must be", "Grid", "MaxBytes"} {
 		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want a mistake in %s", err, want)
 		}

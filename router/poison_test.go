@@ -265,6 +265,7 @@ func TestRedactError(t *testing.T) {
 		{"two pieces", payload[:20] + " and " + payload[30:], "[payload] and [payload]"},
 		{"short words stay", "field lat is missing", "field lat is missing"},
 		{"control characters", "a\rb\x00c", "a b c"},
+		{"a line break of Windows", "a\r\nb\x00c", "a; b c"},
 		{"joined errors", "a\nb\n", "a; b"},
 		{"not UTF-8", "a\xffb", "a\uFFFDb"},
 	}

@@ -37,7 +37,7 @@ func RedactError(err error, msg *message.Message) string {
 		text = cutPayload(text, msg.Payload)
 	}
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	text = strings.ReplaceAll(strings.TrimRight(text, "\r\n"), "\n", "; ") // joined errors stay apart
+	text = strings.NewReplacer("\r\n", "; ", "\n", "; ").Replace(strings.TrimRight(text, "\r\n")) // joined errors stay apart
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '

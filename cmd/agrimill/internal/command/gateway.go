@@ -88,7 +88,7 @@ func (s *service) given(p *program) (gateway.Config, error) {
 	settings := gateway.Config{
 		BaseURL: cmp.Or(s.baseURL, p.env("AGRIMILL_BASE_URL")), TokenURL: cmp.Or(s.tokenURL, p.env("AGRIMILL_TOKEN_URL")),
 		ClientID: cmp.Or(s.clientID, p.env("AGRIMILL_CLIENT_ID")), ServiceName: cmp.Or(s.name, p.env("AGRIMILL_SERVICE")),
-		ClientSecret: gateway.Secret(p.env("AGRIMILL_CLIENT_SECRET")),
+		ClientSecret: gateway.Secret(strings.TrimRight(p.env("AGRIMILL_CLIENT_SECRET"), "\r\n")), // as in a configuration
 	}
 	if s.authStyle == "params" {
 		settings.AuthStyle = gateway.AuthStyleParams

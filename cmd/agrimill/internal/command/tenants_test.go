@@ -107,6 +107,10 @@ func TestService(t *testing.T) {
 		t.Errorf("the wrong style: %s", stderr)
 	}
 	f.want(statusOK, "tenants", "--auth-style", "params")
+	secretOfEnv := f.env["AGRIMILL_CLIENT_SECRET"]
+	f.env["AGRIMILL_CLIENT_SECRET"] += "\n" // that of a file
+	f.want(statusOK, "tenants", "--auth-style", "params")
+	f.env["AGRIMILL_CLIENT_SECRET"] = secretOfEnv
 
 	env := f.env
 	f.env = map[string]string{}

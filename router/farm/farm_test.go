@@ -524,7 +524,7 @@ func TestMessagesOfAWrongType(t *testing.T) {
 			msg.Metadata.Set(gateway.KeyMessageType, messageType)
 			out, err := transform(msg)
 			if err != nil || len(out) != 1 || !strings.HasPrefix(string(out[0].Payload), `{"form":"`+string(form)+`"`) {
-				t.Errorf("%s as %s: got %d messages, %v: %s", form, messageType, len(out), err, out[0].Payload)
+				t.Errorf("%s as %s: got %d messages, %v: %v", form, messageType, len(out), err, out)
 			}
 		}
 	}

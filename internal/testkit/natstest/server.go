@@ -73,6 +73,11 @@ func (s *Server) URL() string {
 // Stop stops the server, if it runs, and waits until it is down. Its store is kept.
 func (s *Server) Stop() {
 	if running := s.running.Swap(nil); running != nil {
+		// A stream that is being made while the server shuts down is never closed: it stays in the process.
+		testkit.Eventually(s.tb, "no request to JetStream is in work", func() bool {
+			info, err := running.Jsz(nil)
+			return err != nil || info.API.Inflight == 0
+		})
 		running.Shutdown()
 		running.WaitForShutdown()
 	}

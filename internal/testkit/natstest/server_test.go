@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
@@ -38,4 +39,18 @@ func TestFolderOfStreamsStays(t *testing.T) {
 		conn.Close()
 		s.Restart()
 	}
+}
+
+// A stream that is asked for when the server stops leaves nothing in the process.
+func TestStopWhileAStreamIsMade(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	for range 20 {
+		s := natstest.Start(t)
+		conn, _ := natstest.Client(t, s.URL())
+		testkit.NoError(t, conn.Publish("$JS.API.STREAM.CREATE.A", []byte(`{"name":"A","subjects":["a"],"storage":"file","retention":"limits","discard":"old"}`)))
+		testkit.NoError(t, conn.Flush())
+		conn.Close()
+		s.Stop()
+	}
+	goleak.VerifyNone(t, before)
 }

@@ -514,4 +514,6 @@ func TestJetStreamIsAwayForAWhile(t *testing.T) {
 	testkit.Eventually(t, "it is there again", func() bool { return strings.Contains(log.String(), "NATS consumer is available again") })
 	open.Ack()
 	testkit.Eventually(t, "it is acked", func() bool { return f.pending() == 0 })
+	server.Shutdown() // here: its count of requests in work, which stopping it waits for, is wrong from now on
+	server.WaitForShutdown()
 }

@@ -358,7 +358,7 @@ func TestTotalsThatDoNotCount(t *testing.T) {
 	}
 	for want, totals := range map[string][]farmdata.Total{
 		"": {total(0x74, 5000), total(0x51, -60), total(0x77, 0)},
-		"value: totals of tasks that do not count, because they are negative or the second value of one time: 0051 0074 0077": {
+		"value: totals of tasks that do not count, because they are negative, the second value of one time, or from a local time to one with an offset: 0051 0074 0077": {
 			total(0x74, -5000), total(0x51, 60), total(0x51, 60), total(0x77, 1), total(0x77, 2)},
 	} {
 		set := &farmdata.Set{Devices: sprayer(), Tasks: []farmdata.Task{{ID: "TSK1", Times: []farmdata.TaskTime{{Totals: totals}}}}}
@@ -390,26 +390,40 @@ func TestValuesThatNoMachineHas(t *testing.T) {
 	}
 }
 
-// TestTimesThatEndBeforeTheyBegin: the time of a task that lacks one says so, unless the terminal counted it.
+// TestTimesThatEndBeforeTheyBegin: the time of a task that lacks one, or one from a local time to one with an offset, says so, unless the terminal counted it.
 func TestTimesThatEndBeforeTheyBegin(t *testing.T) {
 	t.Parallel()
 	at := func(hour, minute int) farmdata.Stamp {
 		return farmdata.Stamp{Wall: time.Date(2026, 10, 25, hour, minute, 0, 0, time.UTC), Local: true}
 	}
-	times := []farmdata.TaskTime{{Type: 4, Start: at(1, 0), Stop: at(2, 0)}, {Type: 4, Start: at(2, 50), Stop: at(2, 10)}}
-	counted := []farmdata.TaskTime{times[0], {Type: 4, Start: at(2, 50), Stop: at(2, 10), Totals: []farmdata.Total{{DDI: 0x77, Raw: 4800, ElementID: "DET1"}}}}
-	for want, times := range map[string][]farmdata.TaskTime{
-		"3600 totals": times[:1], "4800 totals": counted, "8400 totals": {times[0], {Type: 4, Start: at(2, 50), Stop: at(2, 10), Duration: 80 * time.Minute}},
-		"3600 totals value: totals of tasks that do not count, because they are negative or the second value of one time: 0077": times,
+	const finding = " value: totals of tasks that do not count, because they are negative, the second value of one time, or from a local time to one with an offset: 0077"
+	hour, backwards := farmdata.TaskTime{Type: 4, Start: at(1, 0), Stop: at(2, 0)}, farmdata.TaskTime{Type: 4, Start: at(2, 50), Stop: at(2, 10)}
+	counted, long, toOffset := backwards, backwards, farmdata.TaskTime{Type: 4, Start: at(2, 0), Stop: farmdata.Stamp{Wall: at(2, 30).Wall}}
+	counted.Totals, long.Duration = []farmdata.Total{{DDI: 0x77, Raw: 4800, ElementID: "DET1"}}, 80*time.Minute
+	for _, c := range []struct {
+		want  string
+		times []farmdata.TaskTime
+	}{
+		{"3600 totals", []farmdata.TaskTime{hour}},
+		{"4800 totals", []farmdata.TaskTime{hour, counted}},
+		{"8400 totals", []farmdata.TaskTime{hour, long}},
+		{"3600 totals" + finding, []farmdata.TaskTime{hour, backwards}},
+		{"3600 totals" + finding, []farmdata.TaskTime{hour, toOffset}},
+		{finding, []farmdata.TaskTime{backwards}},
+		{finding, []farmdata.TaskTime{toOffset}},
+		{"", []farmdata.TaskTime{{Type: 4, Start: at(2, 0)}, {Type: 4, Stop: at(2, 0)}}},
 	} {
-		set := &farmdata.Set{Devices: sprayer(), Tasks: []farmdata.Task{{ID: "TSK1", Times: times}}}
+		set := &farmdata.Set{Devices: sprayer(), Tasks: []farmdata.Task{{ID: "TSK1", Times: c.times}}}
 		s := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)
-		got := fmt.Sprint(s.Sets[0].Totals[0].Time.Value, " ", s.Sets[0].Totals[0].Time.From)
+		got := ""
+		for _, work := range s.Sets[0].Totals {
+			got += fmt.Sprint(work.Time.Value, " ", work.Time.From)
+		}
 		for _, f := range s.Sets[0].Findings {
 			got += " " + f.Text
 		}
-		if got != want {
-			t.Errorf("got %q, want %q", got, want)
+		if got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
 }

@@ -294,7 +294,7 @@ func (w *works) finish() (list []Work, found []Finding) {
 		ddis   map[farmdata.DDI]bool
 	}{
 		{farmdata.KindUnsupported, "totals of the set: rates that are not summed up:", w.left.rates},
-		{farmdata.KindValue, "totals of tasks that do not count, because they are negative or the second value of one time:", w.left.totals},
+		{farmdata.KindValue, "totals of tasks that do not count, because they are negative, the second value of one time, or from a local time to one with an offset:", w.left.totals},
 		{farmdata.KindValue, "widths and rates of logs that do not count, because no machine has such:", w.left.values},
 		{farmdata.KindUnsupported, "areas of logs: functions of a machine count as one behind the other, because they are without", w.left.places},
 	} {
@@ -383,11 +383,8 @@ func (w *works) inAnother(element string, totals *taskTotals) bool {
 // addTimes takes the effective times of a task for machines of which nothing else says how long they worked. If nothing says that any did, that is one
 // machine, the one that is allocated, or an unknown one.
 func (w *works) addTimes(key taskKey, task *farmdata.Task) {
-	worked, negative := effectiveTime(task)
-	if worked <= 0 {
-		return
-	}
-	if len(w.byTask[key]) == 0 {
+	worked, unusable := effectiveTime(task)
+	if worked > 0 && len(w.byTask[key]) == 0 {
 		id, name := "", ""
 		for i, a := range task.Devices {
 			if d := w.devices[a.DeviceID]; d != nil && (i == 0 || d.ID == id) {
@@ -399,19 +396,24 @@ func (w *works) addTimes(key taskKey, task *farmdata.Task) {
 		}
 		w.find(key, id, name)
 	}
+	counted := len(w.byTask[key]) > 0
 	for _, at := range w.byTask[key] {
-		if at.Time.From == "" {
-			at.Time = figureOf(worked, FromTotals)
-			if negative {
-				w.left.totals[totalTime] = true
-			}
+		if at.Time.From != "" {
+			continue
 		}
+		counted = false
+		if worked > 0 {
+			at.Time = figureOf(worked, FromTotals)
+		}
+	}
+	if unusable && !counted {
+		w.left.totals[totalTime] = true
 	}
 }
 
 // effectiveTime returns how many seconds a task was worked on. What several of its times have in common, such as those of two workers, counts once.
-// One that ends before it begins, because a clock was set back, does not count.
-func effectiveTime(task *farmdata.Task) (worked float64, negative bool) {
+// One that ends before it begins, because a clock was set back, is unusable, and one of which only the start or the end is local.
+func effectiveTime(task *farmdata.Task) (worked float64, unusable bool) {
 	type span struct{ start, stop time.Time }
 	var spans []span
 	for _, at := range task.Times {
@@ -422,7 +424,7 @@ func effectiveTime(task *farmdata.Task) (worked float64, negative bool) {
 		switch {
 		case at.Type != effective:
 		case took <= 0:
-			negative = negative || took < 0 && !stop.IsZero()
+			unusable = unusable || took < 0 && !stop.IsZero() || !start.IsZero() && !stop.IsZero() && at.Start.Local != at.Stop.Local
 		case start.IsZero():
 			worked += took.Seconds()
 		default:
@@ -439,7 +441,7 @@ func effectiveTime(task *farmdata.Task) (worked float64, negative bool) {
 			worked, end = worked+s.stop.Sub(s.start).Seconds(), s.stop
 		}
 	}
-	return worked, negative
+	return worked, unusable
 }
 
 // take takes the totals of a machine.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -283,7 +284,13 @@ func (t table) prescriptions(set *content.Set) {
 	}
 }
 
-func number(f float64) string { return fmt.Sprintf("%.6g", f) }
+// number has six digits, and all of a large whole part.
+func number(f float64) string {
+	if math.Abs(f) >= 1e6 && math.Abs(f) < 1e15 {
+		return strconv.FormatFloat(f, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(f, 'g', 6, 64)
+}
 
 // valuesOf returns the columns of all logs, those that are alike together.
 func valuesOf(set *content.Set) (columns []content.Column) {

@@ -159,3 +159,11 @@ func TestInspectDamage(t *testing.T) {
 		t.Errorf("absent file: status %d, stderr %q", status, stderr)
 	}
 }
+
+func TestNumber(t *testing.T) {
+	for f, want := range map[float64]string{0: "0", 5000: "5000", 1. / 3: "0.333333", 1234567: "1234567", -1234567.8: "-1234568", 1e15: "1e+15"} {
+		if got := number(f); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

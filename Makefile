@@ -81,8 +81,7 @@ run: ## Send farm files through the gateway into JetStream (DIR=path: your own f
 # compiled before, so that no test runs beside a compiler. The race detector makes tests compute four times
 # as long and needs a C compiler, so it has a run of its own, in CI as well, without what has no goroutines
 # or measures memory. A program with it waits a second at its end for a race of what still runs: nothing
-# does at the end of a test. Test binaries are linked anew each time, which takes a third less without the
-# data of a debugger. secretcheck prints what go test would, with the command that repeats a
+# does at the end of a test. secretcheck prints what go test would, with the command that repeats a
 # failure, and fails when a line tells a secret.
 LONGEST := ./subscriber/internal/core ./cmd/agrimill/internal/pipeline ./subscriber ./cmd/agrimill/internal/command ./internal/test/endtoend \
 	./sources/kafka ./sinks/kafka ./internal/test/archtest ./internal/test/peakmem ./farmdata/isoxml ./farmdata/content ./gateway ./sources/nats
@@ -93,7 +92,7 @@ test: ## Run every test; no output may tell a secret (RACE=1: with the race dete
 	@test="$(GO) test$(if $(RACE), -race)"; \
 	packages="$$({ printf '%s\n' $(LONGEST); $(GO) list ./...; } | grep -vE '$(if $(RACE),$(UNRACED),^$$)' | tr '\n' ' ')"; \
 	$(call build,the tests,four minutes,$(GO) list -e -export -test $(if $(RACE),-race) $$packages >/dev/null 2>&1 || true); \
-	GORACE=atexit_sleep_ms=0 $$test -vet=off -ldflags=-w -p 5 -parallel 4 -timeout 30m -json $$packages | \
+	GORACE=atexit_sleep_ms=0 $$test -vet=off -p 5 -parallel 4 -timeout 30m -json $$packages | \
 		$(GO) run ./internal/tool/secretcheck -repeat "$$test"
 
 .PHONY: check

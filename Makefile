@@ -84,7 +84,7 @@ run: ## Send farm files through the gateway into JetStream (DIR=path: your own f
 # does at the end of a test. secretcheck prints what go test would, with the command that repeats a
 # failure, and fails when a line tells a secret.
 LONGEST := ./subscriber/internal/core ./cmd/agrimill/internal/pipeline ./subscriber ./cmd/agrimill/internal/command ./internal/test/endtoend \
-	./sources/kafka ./sinks/kafka ./internal/test/archtest ./internal/test/peakmem ./farmdata/isoxml ./farmdata/content ./gateway ./sources/nats
+	./sources/kafka ./sinks/kafka ./sinks/nats ./sources/nats ./internal/test/peakmem ./farmdata/content ./publisher ./router ./sinks ./gateway
 UNRACED := /subscriber/internal/core$$|/farmdata/(content|geo|isoxml)(/|$$)|/internal/test/(archtest|peakmem)$$|/internal/tool/
 
 .PHONY: test

@@ -398,7 +398,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// rare are the seeds of programs that found what the first 10,000 do not. The second half of these is run by CI alone.
+// rare are the seeds of programs that found what the first 10,000 do not.
 var rare = []uint64{13_920, 195_771, 5_000_079, 5_011_660, 5_014_342}
 
 // TestPrograms runs random programs, as many at a time as there are processors.
@@ -447,7 +447,7 @@ func TestTraceRepeats(t *testing.T) {
 }
 
 var (
-	programs     = flag.Int("programs", 5_000, "how many random programs are run")
+	programs     = flag.Int("programs", 10_000, "how many random programs are run")
 	firstProgram = flag.Uint64("first", 1, "the seed of the first of them")
 	mostFailed   = flag.Int("failed", 3, "how many of them may fail before the others are not run")
 	program1     = flag.Uint64("program", 0, "the seed of a program that is to be traced")

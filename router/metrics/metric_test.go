@@ -92,7 +92,7 @@ func TestNames(t *testing.T) {
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
 	page := testkit.Must(os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md")))(t)
-	// A test of cmd/agrimill/deploy checks the last section.
+	// A test of cmd/agrimill/internal/pipeline checks the last section.
 	page, _, found := bytes.Cut(page, []byte("\n## The program agrimill\n"))
 	if !found {
 		t.Fatal("docs/metrics.md has no section about the program")

@@ -1,9 +1,10 @@
-package deploy
+package pipeline_test
 
 import (
 	"context"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -12,8 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"go.uber.org/goleak"
-	_ "gocloud.dev/blob/fileblob"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
@@ -25,18 +24,12 @@ import (
 	"github.com/agrimill/agrimill/router/metrics"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, testkit.SaramaLeaks()...)
-}
-
-const taskData = "iso:11783:-10:taskdata:zip"
-
 // What docker-compose.yaml puts together works: the same configuration, the same
 // credentials, between the same servers, in one process. Task data arrives in NATS
 // and in Kafka, everything is confirmed, and every metric of the alerts and of the
 // dashboard is there.
 func TestComposeWorks(t *testing.T) {
-	env := environment(t, true)
+	env := deployEnvironment(t, true)
 	gate := gatewaytest.New(t, gatewaytest.Config{Application: gatewaytest.ApplicationConfig{
 		ClientID: env("EMULATOR_CLIENT_ID"), ClientSecret: env("EMULATOR_CLIENT_SECRET"),
 		ID: env("EMULATOR_APPLICATION_ID"), SoftwareVersionID: env("EMULATOR_SOFTWARE_VERSION_ID"),
@@ -48,7 +41,7 @@ func TestComposeWorks(t *testing.T) {
 		"nats://nats:4222", nats.URL(),
 		"kafka:9092", kafka.Addr(),
 		"/var/lib/agrimill", t.TempDir(),
-	).Replace(string(read(t, "compose/agrimill.yaml")))
+	).Replace(string(deployFile(t, "compose/agrimill.yaml")))
 	cfg := testkit.Must(config.Parse("agrimill.yaml", []byte(text), config.Options{Env: env}))(t)
 	ctx := testkit.Context(t)
 	registry := prometheus.NewRegistry()
@@ -114,7 +107,7 @@ func checkMetrics(t *testing.T, registry prometheus.Gatherer) {
 	}
 	name := regexp.MustCompile(`\b(agrimill|process|go)_[a-z_]+[a-z]\b`)
 	for _, file := range []string{"prometheus/alerts.yaml", "grafana/dashboards/agrimill.json"} {
-		found := name.FindAllString(string(read(t, file)), -1)
+		found := name.FindAllString(string(deployFile(t, file)), -1)
 		if len(found) < 15 {
 			t.Errorf("%s: only %d metrics", file, len(found))
 		}
@@ -124,7 +117,7 @@ func checkMetrics(t *testing.T, registry prometheus.Gatherer) {
 			}
 		}
 	}
-	page := string(read(t, filepath.Join("..", "..", "..", "docs", "metrics.md")))
+	page := string(testkit.Must(os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "metrics.md")))(t))
 	_, section, found := strings.Cut(page, "\n## The program agrimill\n")
 	if !found {
 		t.Fatal("docs/metrics.md has no section about the program")

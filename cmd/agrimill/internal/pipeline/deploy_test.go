@@ -1,6 +1,7 @@
-// Package deploy has no code: its tests hold the files for deployment against
-// agrimill itself. What the programs that read them say is tested in linttest.
-package deploy
+package pipeline_test
+
+// The tests here and in compose_test.go hold the files for deployment against agrimill itself. What the programs
+// that read them say is tested in cmd/agrimill/deploy/linttest.
 
 import (
 	"encoding/json"
@@ -20,10 +21,11 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-func read(t *testing.T, name string) []byte {
+var deployment = filepath.Join("..", "..", "deploy")
+
+func deployFile(t *testing.T, name string) []byte {
 	t.Helper()
-	data := testkit.Must(os.ReadFile(filepath.FromSlash(name)))(t)
-	return data
+	return testkit.Must(os.ReadFile(filepath.Join(deployment, filepath.FromSlash(name))))(t)
 }
 
 // secretFiles is a directory with the secrets that a deployment gives as files.
@@ -36,8 +38,8 @@ func secretFiles(t *testing.T) string {
 	return dir
 }
 
-// environment gives what the deployment gives: variables, and files of secrets.
-func environment(t *testing.T, compose bool) func(string) string {
+// deployEnvironment gives what the deployment gives: variables, and files of secrets.
+func deployEnvironment(t *testing.T, compose bool) func(string) string {
 	t.Helper()
 	secrets := secretFiles(t)
 	variables := map[string]string{"CREDENTIALS_DIRECTORY": secrets}
@@ -47,7 +49,7 @@ func environment(t *testing.T, compose bool) func(string) string {
 				Environment map[string]string `yaml:"environment"`
 			} `yaml:"services"`
 		}
-		testkit.NoError(t, yaml.Unmarshal(read(t, "docker-compose.yaml"), &file))
+		testkit.NoError(t, yaml.Unmarshal(deployFile(t, "docker-compose.yaml"), &file))
 		variables = file.Services["agrimill"].Environment
 		// What the machine has to give, without a default.
 		given := regexp.MustCompile(`\$\{(\w+):\?[^}]*\}`)
@@ -66,7 +68,7 @@ func TestSystemdRestartsAfterACrash(t *testing.T) {
 		select {}
 	}
 	t.Parallel()
-	unit := string(read(t, "systemd/agrimill.service"))
+	unit := string(deployFile(t, "systemd/agrimill.service"))
 	command := exec.CommandContext(t.Context(), testkit.Must(os.Executable())(t), "-test.run", "^"+t.Name()+"$")
 	command.Dir, command.Env = t.TempDir(), []string{crash + "=1"} // there may be a core file
 	for _, variable := range regexp.MustCompile(`(?m)^Environment=(.+)$`).FindAllStringSubmatch(unit, -1) {
@@ -86,7 +88,7 @@ func TestConfigurationsLoad(t *testing.T) {
 		var configMap struct {
 			Data map[string]string `yaml:"data"`
 		}
-		testkit.NoError(t, yaml.Unmarshal(read(t, name), &configMap))
+		testkit.NoError(t, yaml.Unmarshal(deployFile(t, name), &configMap))
 		text := configMap.Data["agrimill.yaml"]
 		const mounted = "/etc/agrimill/secrets"
 		if !strings.Contains(text, mounted) {
@@ -99,7 +101,7 @@ func TestConfigurationsLoad(t *testing.T) {
 		var values struct {
 			Config map[string]any `yaml:"config"`
 		}
-		testkit.NoError(t, yaml.Unmarshal(read(t, name), &values))
+		testkit.NoError(t, yaml.Unmarshal(deployFile(t, name), &values))
 		text := testkit.Must(yaml.Marshal(values.Config))(t)
 		return strings.ReplaceAll(string(text), "/etc/agrimill/secrets", secretFiles(t))
 	}
@@ -108,14 +110,14 @@ func TestConfigurationsLoad(t *testing.T) {
 		compose bool
 	}{
 		"helm/values.yaml":             {inValues("helm/values.yaml"), false},
-		"compose/agrimill.yaml":        {string(read(t, "compose/agrimill.yaml")), true},
-		"systemd/agrimill.yaml":        {string(read(t, "systemd/agrimill.yaml")), false},
-		"systemd/agrimill-ha.yaml":     {string(read(t, "systemd/agrimill-ha.yaml")), false},
+		"compose/agrimill.yaml":        {string(deployFile(t, "compose/agrimill.yaml")), true},
+		"systemd/agrimill.yaml":        {string(deployFile(t, "systemd/agrimill.yaml")), false},
+		"systemd/agrimill-ha.yaml":     {string(deployFile(t, "systemd/agrimill-ha.yaml")), false},
 		"kubernetes/configmap.yaml":    {inPod("kubernetes/configmap.yaml"), false},
 		"kubernetes-ha/configmap.yaml": {inPod("kubernetes-ha/configmap.yaml"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := testkit.Must(config.Parse(name, []byte(tt.text), config.Options{Env: environment(t, tt.compose)}))(t)
+			c := testkit.Must(config.Parse(name, []byte(tt.text), config.Options{Env: deployEnvironment(t, tt.compose)}))(t)
 			for _, warning := range c.Warnings {
 				// The emulator is another container on the same machine.
 				if plain := strings.Contains(warning.Message, "is not encrypted"); !plain || !tt.compose {
@@ -135,7 +137,7 @@ func TestConfigurationsLoad(t *testing.T) {
 
 // The NATS server takes its file, and keeps what agrimill's configuration says of it.
 func TestNATSConfiguration(t *testing.T) {
-	options := testkit.Must(natsserver.ProcessConfigFile(filepath.Join("compose", "nats.conf")))(t)
+	options := testkit.Must(natsserver.ProcessConfigFile(filepath.Join(deployment, "compose", "nats.conf")))(t)
 	if !options.JetStream || !options.SyncAlways || options.StoreDir != "/data" || options.Port != 4222 {
 		t.Errorf("JetStream %t, sync always %t, store %s, port %d", options.JetStream, options.SyncAlways, options.StoreDir, options.Port)
 	}
@@ -143,7 +145,7 @@ func TestNATSConfiguration(t *testing.T) {
 
 // A dashboard that someone edited by hand is still JSON that a diff can show.
 func TestDashboardIsFormatted(t *testing.T) {
-	data := read(t, "grafana/dashboards/agrimill.json")
+	data := deployFile(t, "grafana/dashboards/agrimill.json")
 	if !json.Valid(data) {
 		t.Fatal("not JSON")
 	}
@@ -155,10 +157,10 @@ func TestDashboardIsFormatted(t *testing.T) {
 // What README.md exports to talk to the emulator is what docker-compose.yaml and the
 // agrimill's configuration say.
 func TestReadmeKnowsTheEmulator(t *testing.T) {
-	env := environment(t, true)
-	cfg := testkit.Must(config.Parse("agrimill.yaml", read(t, "compose/agrimill.yaml"), config.Options{Env: env}))(t)
+	env := deployEnvironment(t, true)
+	cfg := testkit.Must(config.Parse("agrimill.yaml", deployFile(t, "compose/agrimill.yaml"), config.Options{Env: env}))(t)
 	outside := strings.NewReplacer("emulator:8081", "127.0.0.1:8081")
-	readme := string(read(t, "README.md"))
+	readme := string(deployFile(t, "README.md"))
 	for name, value := range map[string]string{
 		"BASE_URL":            outside.Replace(string(cfg.Gateway.BaseURL)),
 		"TOKEN_URL":           outside.Replace(string(cfg.Gateway.TokenURL)),

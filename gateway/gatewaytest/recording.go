@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -136,8 +137,8 @@ type recordedRequest struct {
 	lines []recordedLine
 }
 
-// readRecording reads a file into the requests of each method and path, in their order.
-func readRecording(path string) (map[string][]*recordedRequest, error) {
+// readRecording reads a file into the requests of each method and path, in their order, and warns if it was cut off.
+func readRecording(path string, log *slog.Logger) (map[string][]*recordedRequest, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -146,6 +147,12 @@ func readRecording(path string) (map[string][]*recordedRequest, error) {
 	requests, err := decodeRecording(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	last := make([]byte, 1)
+	if _, err := file.Seek(-1, io.SeekEnd); err == nil {
+		if _, err := file.Read(last); err == nil && last[0] != '\n' {
+			log.Warn("the recording was cut off within its last line; what came then is missing", "file", path)
+		}
 	}
 	return requests, nil
 }

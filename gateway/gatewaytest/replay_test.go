@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -130,6 +131,19 @@ func TestReplay(t *testing.T) {
 		s.NoLoss(t, func(e gatewaytest.LedgerEntry) bool { return len(e.Filename) == 1 })
 		s.Close()
 		testkit.NoError(t, client.Close())
+	}
+}
+
+// A recording whose recorder was killed while it wrote is played, and a warning says that something is missing.
+func TestReplayOfATornRecording(t *testing.T) {
+	_, file := record(t, true)
+	for text, warned := range map[string]bool{read(t, file): false, read(t, file) + `{"at":1`: true} {
+		testkit.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		var log bytes.Buffer
+		gatewaytest.New(t, gatewaytest.Config{Replay: file, Logger: slog.New(slog.NewTextHandler(&log, nil))}).Close()
+		if strings.Contains(log.String(), "level=WARN msg=\"the recording was cut off") != warned {
+			t.Errorf("warned: %t; it says %s", warned, log.String())
+		}
 	}
 }
 

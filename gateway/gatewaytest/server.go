@@ -156,7 +156,7 @@ func start(cfg Config, tb TB) (*Server, error) {
 		s.control = s.controlAPI()
 	}
 	if cfg.Replay != "" {
-		recorded, err := readRecording(cfg.Replay)
+		recorded, err := readRecording(cfg.Replay, s.log)
 		if err != nil {
 			return nil, fmt.Errorf("recording: %w", err)
 		}

@@ -200,8 +200,8 @@ func problemOf(raw string, parameters []string) string {
 			return fmt.Sprintf("%.64q is not a parameter; use %s", name, strings.Join(parameters, ", "))
 		case len(values) > 1:
 			return name + " is there more than once; use it once"
-		case len(values[0]) > maxTraceQuery:
-			return fmt.Sprintf("%s must have at most %d bytes", name, maxTraceQuery)
+		case len(values[0]) > MaxTraceQuery:
+			return fmt.Sprintf("%s must have at most %d bytes", name, MaxTraceQuery)
 		}
 	}
 	return ""

@@ -12,8 +12,8 @@ import (
 const (
 	defaultTraceLimit = 20
 	maxTraceLimit     = 10_000
-	// maxTraceQuery is the longest text to look for.
-	maxTraceQuery = 512
+	// MaxTraceQuery is the longest text to look for, in bytes.
+	MaxTraceQuery = 512
 )
 
 // trace looks for messages in the journal, one request at a time: each reads all of it.

@@ -4,6 +4,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -46,6 +47,7 @@ type program struct {
 	isTerminal func(stream any) bool
 	build      Build
 	asJSON     bool // --json was given
+	help       helpOutput
 }
 
 func (p *program) run(ctx context.Context, args []string) int {
@@ -54,9 +56,24 @@ func (p *program) run(ctx context.Context, args []string) int {
 	root.PersistentPreRun = func(*cobra.Command, []string) { began = true } // the arguments are accepted
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
+	if p.help.err != nil {
+		err, began = p.help.err, true
+	}
 	status := p.report(cmd, began, err)
 	if buffer, ok := p.stderr.(*logBuffer); ok {
 		buffer.Close()
 	}
 	return status
+}
+
+// helpOutput keeps what went wrong when cobra wrote help, which does not look.
+type helpOutput struct {
+	io.Writer
+	err error
+}
+
+func (o *helpOutput) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	o.err = cmp.Or(o.err, err)
+	return n, err
 }

@@ -1,6 +1,8 @@
 package command
 
 import (
+	"bytes"
+	"errors"
 	"runtime"
 	"strings"
 	"testing"
@@ -162,6 +164,23 @@ func TestParseSince(t *testing.T) {
 	for _, text := range []string{"", "d", "-2d", "NaNd", "1e30d", "20.11.2026", "12"} {
 		if got, err := parseSince(text, now); err == nil {
 			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+// full takes nothing.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// Help and version that cannot be written are not a success.
+func TestHelpIsNotWritten(t *testing.T) {
+	w := &world{T: t}
+	for _, args := range []string{"help", "--help", "help run", "run --help", "version", "--version", "schema"} {
+		var stderr bytes.Buffer
+		status := w.program(full{}, &stderr).run(t.Context(), strings.Fields(args))
+		if status != statusFailed || !strings.Contains(stderr.String(), "no space left on device") || strings.Contains(stderr.String(), "Usage") {
+			t.Errorf("%s: status %d, %s", args, status, stderr.String())
 		}
 	}
 }

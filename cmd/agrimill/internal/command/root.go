@@ -33,7 +33,8 @@ configuration. The help of run, demo and status names more.`,
 		SilenceUsage:  true,
 	})
 	root.SetIn(p.stdin)
-	root.SetOut(p.stdout)
+	p.help.Writer = p.stdout
+	root.SetOut(&p.help)
 	root.SetErr(p.stderr)
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)

@@ -119,6 +119,9 @@ func trusting(file string) (*tls.Config, error) {
 }
 
 func (r *adminServer) trace(ctx context.Context, query string, limit int) (trace journal.Trace, err error) {
+	if len(query) > admin.MaxTraceQuery {
+		return trace, usagef("%s… has %d bytes; look for at most %d", cell(query[:20]), len(query), admin.MaxTraceQuery)
+	}
 	return trace, r.ask(ctx, "/api/trace", url.Values{"q": {query}, "limit": {strconv.Itoa(limit)}}, &trace)
 }
 

@@ -109,6 +109,7 @@ func TestTraceFails(t *testing.T) {
 	}{
 		{[]string{}, statusUsage, "expected an ID or a part of a filename"},
 		{[]string{"x", "--admin", "http://127.0.0.1:9090"}, statusUsage, "must be host:port"},
+		{[]string{strings.Repeat("x", 513), "--admin", "127.0.0.1:1"}, statusUsage, "xxxxxxxxxxxxxxxxxxxx… has 513 bytes; look for at most 512"},
 		{[]string{"x", "--admin", "127.0.0.1:1"}, statusFailed, "no agrimill answers at 127.0.0.1:1"},
 		{[]string{"x", "--admin", address}, statusFailed, "is no agrimill"},
 		{[]string{"x", "--admin", "https://" + address}, statusFailed, "agrimill: " + address + " has no TLS: --admin " + address},

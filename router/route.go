@@ -76,7 +76,7 @@ func (r *Route) validate() error {
 	case r.Topic == "":
 		return fmt.Errorf("%w: route %q: Topic is required", ErrConfig, r.Name)
 	case r.To == nil && r.Transform == nil:
-		return fmt.Errorf("%w: route %q: To is required", ErrConfig, r.Name)
+		return fmt.Errorf("%w: route %q: To is required without Transform", ErrConfig, r.Name)
 	case r.ToTopic != "" && r.TopicFunc != nil:
 		return fmt.Errorf("%w: route %q: a template and a function for the topic exclude each other", ErrConfig, r.Name)
 	}
@@ -101,14 +101,14 @@ func (r *Route) validate() error {
 // Errors of messages that a route cannot publish, of [ClassPermanent].
 var (
 	// ErrNoSink: Transform returned messages, but the route has no sink.
-	ErrNoSink = Permanent(errors.New("the route has no sink for the messages that its handler returned"))
+	ErrNoSink = Permanent(errors.New("the route has no sink for the messages that its handler returned; give it one, or return none"))
 	// ErrNilMessage: Transform or a middleware returned a nil message.
 	ErrNilMessage = Permanent(errors.New("the handler returned a nil message"))
 )
 
 // errProduced is the error of a middleware outside of the chain that returned
 // messages. Publishing them there would not be covered by the chain.
-var errProduced = errors.New("a middleware outside of the chain returned messages")
+var errProduced = errors.New("a middleware outside of the chain returned messages; put it into the route")
 
 // route is a Route that was added.
 type route struct {

@@ -23,10 +23,10 @@ var unfit = []struct {
 	why      string
 	within   bool // does no harm in Route.Middleware
 }{
-	{"InstantAck", "InstantAck", "acks messages before they are stored", false},
+	{"InstantAck", "InstantAck", "acks messages before they are stored; leave it out", false},
 	{"(*Deduplicator).Middleware-fm", "Deduplicator", "drops a message that failed once when it is tried again; use deduplication of the router", false},
 	{"poisonQueue.Middleware-fm", "PoisonQueue", "takes messages that an outage or a shutdown has interrupted; use the poison queue of the router", false},
-	{"IgnoreErrors.Middleware-fm", "IgnoreErrors", "acks messages that are not stored, except in the middleware of a route", true},
+	{"IgnoreErrors.Middleware-fm", "IgnoreErrors", "acks messages that are not stored; put it into the middleware of a route", true},
 }
 
 // checkMiddlewares refuses those that cannot compose with a route. within says that they

@@ -44,7 +44,7 @@ func (s *Subscriber) untaken(d *delivery) {
 	first := s.seen.untaken.count(event, messageType) == 1
 	s.mu.Unlock()
 	if first {
-		s.logger.Info("no subscription accepts this kind of event; it stays unconfirmed", watermill.LogFields{
+		s.logger.Info("no subscription accepts this kind of event; it stays unconfirmed until one has exactly its type as topic, or takes all", watermill.LogFields{
 			"event_type": string(event), "message_type": messageType,
 		})
 	}

@@ -5,7 +5,8 @@ import "github.com/agrimill/agrimill/gateway"
 // Topics that select more than one kind of event. Every other topic is either an
 // event type (MESSAGE_RECEIVED, FILE_RECEIVED, ENDPOINT_DELETED,
 // ENDPOINTS_LIST_CHANGED, AUTHORIZATION_ADDED, AUTHORIZATION_REVOKED) or a
-// message type, which selects the messages and files of that type.
+// message type, which selects the messages and files of exactly that type: there
+// are no wildcards.
 const (
 	// AllData selects every MESSAGE_RECEIVED and FILE_RECEIVED event.
 	AllData = "ALL_DATA"

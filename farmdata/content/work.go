@@ -60,7 +60,8 @@ type Rate struct {
 	// Products are those allocated to the device element. Several, also one after the other, share Mean and Total: nothing says how
 	// much was of which.
 	Products []Named `json:"products"`
-	// Mean is in Unit: of a rate by area that of the area worked, of one by time that of all time.
+	// Mean is in Unit: of a rate by area that of the area worked, of one by time that of all time. A rate by area that is from
+	// the log has neither Mean nor Total without a working width, even if the terminal wrote the area.
 	Mean Figure `json:"mean,omitzero"`
 	Unit string `json:"unit"`
 	// Total is in TotalUnit. It is not known for a part of a machine whose width is not known.

@@ -110,7 +110,11 @@ func (c *compiler) compile(text string, want *cel.Type) (cel.Program, error) {
 	ast, issues := c.env.Compile(text)
 	if err := issues.Err(); err != nil {
 		first := issues.Errors()[0]
-		return nil, &Error{Line: max(first.Location.Line(), 1), Column: max(first.Location.Column()+1, 1), Reason: first.Message}
+		reason := first.Message
+		if strings.Contains(reason, "type(type)") { // type is a function of CEL, and in topics the message type
+			reason += "; the message type is called msgtype"
+		}
+		return nil, &Error{Line: max(first.Location.Line(), 1), Column: max(first.Location.Column()+1, 1), Reason: reason}
 	}
 	if got := ast.OutputType(); !got.IsExactType(want) {
 		return nil, &Error{Line: 1, Column: 1, Reason: fmt.Sprintf("the result is a %s, must be a %s", got, want)}

@@ -78,6 +78,8 @@ func TestBadExpressions(t *testing.T) {
 		`tenant ==`:                        {Line: 1, Column: 10, Reason: "mismatched"},
 		"tenant == \"a\" &&\n  tenand":     {Line: 2, Column: 3, Reason: "undeclared reference to 'tenand'"},
 		`tenant == 1`:                      {Line: 1, Column: 8, Reason: "no matching overload"},
+		`type == "img:jpeg"`:               {Line: 1, Column: 6, Reason: "the message type is called msgtype"},
+		`type.startsWith("img:")`:          {Line: 1, Column: 16, Reason: "the message type is called msgtype"},
 		`tenant`:                           {Line: 1, Column: 1, Reason: "the result is a string, must be a bool"},
 		`metadata["a"]`:                    {Line: 1, Column: 1, Reason: "the result is a string, must be a bool"},
 		`dyn(tenant)`:                      {Line: 1, Column: 1, Reason: "the result is a dyn, must be a bool"},

@@ -147,7 +147,11 @@ func (e emulated) write(path string) error {
 // emulate runs the service until ctx ends, which is not an error.
 func (p *program) emulate(ctx context.Context, settings gatewaytest.Config, envFile string) error {
 	settings.Logger = slog.New(slog.NewTextHandler(p.stderr, nil))
-	s, err := gatewaytest.Start(settings)
+	var s *gatewaytest.Server
+	err := await(ctx, func() (err error) { // a recording may be a pipe
+		s, err = gatewaytest.Start(settings)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -78,9 +78,15 @@ func newTestCommand(p *program) *cobra.Command {
 			}
 			suites := make([]testSuite, len(args)-1)
 			for i, name := range args[1:] {
-				if suites[i], err = readCases(name); err != nil {
+				var suite testSuite
+				err := await(cmd.Context(), func() (err error) { // it may be a pipe
+					suite, err = readCases(name)
+					return err
+				})
+				if err != nil {
 					return invalid(err)
 				}
+				suites[i] = suite
 			}
 			return p.runTests(cmd.Context(), cfg, suites, junit)
 		},

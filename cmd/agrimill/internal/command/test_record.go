@@ -32,7 +32,11 @@ func (r *testRecord) run(ctx context.Context, p *program, cfg *config.Config, fi
 	}
 	var messages []testMessage
 	for _, name := range files {
-		found, err := r.fromEvents(p, name)
+		var found []testMessage
+		err := await(ctx, func() (err error) { // it may be a pipe
+			found, err = r.fromEvents(p, name)
+			return err
+		})
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"syscall"
 )
@@ -68,7 +69,7 @@ func (e *transportError) Error() string {
 	}
 	timeout, _ := errors.AsType[net.Error](e.cause)
 	switch {
-	case has[tls.RecordHeaderError](e.cause):
+	case has[tls.RecordHeaderError](e.cause), errors.Is(e.cause, http.ErrSchemeMismatch):
 		return "the peer does not speak TLS"
 	case errors.Is(e.cause, io.EOF), errors.Is(e.cause, io.ErrUnexpectedEOF):
 		return "connection closed before the end of the response"

@@ -32,6 +32,7 @@ func TestTransportErrorsTellNoSecrets(t *testing.T) {
 		{io.EOF, "connection closed before the end of the response"},
 		{fmt.Errorf("http: %w", io.ErrUnexpectedEOF), "connection closed before the end of the response"},
 		{tls.RecordHeaderError{Msg: "s3cret"}, "the peer does not speak TLS"},
+		{http.ErrSchemeMismatch, "the peer does not speak TLS"},
 		{os.ErrDeadlineExceeded, "timeout"},
 		{context.Canceled, "HTTP exchange failed"},
 		{errors.New(`malformed HTTP response "s3cret"`), "HTTP exchange failed"},

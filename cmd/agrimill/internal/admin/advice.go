@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"crypto/tls"
 	"errors"
+	"net/http"
 	"syscall"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -33,6 +35,8 @@ func Advice(err error) string {
 		return "free space on that disk, and try again"
 	case errors.As(err, new(*claimcheck.Error)): // unavailable as well
 		return "is claim_check.url right, and may this user read and write there?"
+	case plain(err):
+		return "the gateway has no TLS at an https address: its scheme or its port is wrong"
 	case errors.Is(err, gateway.ErrUnavailable):
 		return "the gateway is down or unreachable: check the way to it, or ask its operator"
 	case errors.Is(err, gateway.ErrRateLimited):
@@ -43,6 +47,11 @@ func Advice(err error) string {
 		return "the answer is not from a gateway, or from a version that agrimill does not know: check the addresses"
 	}
 	return ""
+}
+
+// plain reports whether what should be TLS was answered without.
+func plain(err error) bool {
+	return errors.As(err, new(tls.RecordHeaderError)) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // tokenAdvice is advice for a failure of the token endpoint, which says nothing about the gateway.
@@ -58,6 +67,8 @@ func tokenAdvice(err error) string {
 		return "the certificate of the token endpoint is not valid for its address; set gateway.tls.ca_file, or SSL_CERT_FILE, to trust a private certificate authority"
 	case errors.Is(err, gateway.ErrIntermediary), errors.Is(err, gateway.ErrBadResponse), errors.Is(err, gateway.ErrRedirect):
 		return "something else answers at the address of the token endpoint, or its answer cannot be read: check that address"
+	case plain(err):
+		return "the token endpoint has no TLS at an https address: its scheme or its port is wrong"
 	}
 	return "the token endpoint is down or unreachable, not the gateway: check its address, or try again later"
 }

@@ -190,3 +190,18 @@ func TestAdvice(t *testing.T) {
 		t.Errorf("%q for what has nothing to do with the gateway", text)
 	}
 }
+
+// An address with the wrong scheme is no gateway that is down.
+func TestAdviceWithoutTLS(t *testing.T) {
+	f := newFarm(t, gatewaytest.Config{})
+	secure := func(name string) string { return strings.Replace(f.env[name], "http://", "https://", 1) }
+	for name, want := range map[string]string{"AGRIMILL_BASE_URL": "the gateway has no TLS", "AGRIMILL_TOKEN_URL": "the token endpoint has no TLS"} {
+		before := f.env[name]
+		f.env[name] = secure(name)
+		status, _, stderr := f.agrimill("tenants")
+		if status != statusFailed || !strings.Contains(stderr, want+" at an https address") {
+			t.Errorf("%s: status %d, %s", name, status, stderr)
+		}
+		f.env[name] = before
+	}
+}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"reflect"
@@ -134,10 +133,7 @@ func keyOf(t reflect.Type, name string) (string, bool) {
 func (k *checker) rule(path string, set func(*gateway.SendMessageRequest)) {
 	request := gateway.SendMessageRequest{TenantID: anyID, EndpointID: anyID, MessageType: "any"}
 	set(&request)
-	var invalid *gateway.ValidationError
-	if errors.As(k.rules.ValidateMessage(request), &invalid) {
-		k.fail(path, invalid.Rule, "")
-	}
+	k.invalid(path, k.rules.ValidateMessage(request))
 }
 
 func (k *checker) uuid(path, value string) {

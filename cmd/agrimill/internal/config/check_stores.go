@@ -24,15 +24,12 @@ func (k *checker) dedup() {
 	case k.has("dedup.max_entries") && d.Store == DedupNATSKV:
 		k.fail("dedup.max_entries", "does not apply: dedup.store is "+d.Store, "use nats_kv.max_bytes")
 	}
-	for _, section := range []string{DedupBBolt, DedupNATSKV} {
-		at := join("dedup", section)
-		switch {
+	for section, example := range map[string]string{DedupBBolt: "bbolt: {path: /var/lib/agrimill/dedup.db}", DedupNATSKV: "nats_kv: {url: …}"} {
+		switch at := join("dedup", section); {
 		case k.has(at) && d.Store != section:
 			k.fail(at, "does not apply: dedup.store is "+d.Store, "remove one")
-		case !k.has(at) && d.Store == section && section == DedupBBolt:
-			k.fail(at, "is required by dedup.store", "add bbolt: {path: /var/lib/agrimill/dedup.db}")
-		case !k.has(at) && d.Store == section && section == DedupNATSKV:
-			k.fail(at, "is required by dedup.store", "add nats_kv: {url: …}")
+		case !k.has(at) && d.Store == section:
+			k.fail(at, "is required by dedup.store", "add "+example)
 		}
 	}
 	switch {

@@ -183,10 +183,11 @@ func (r value) boolean(v reflect.Value) (suggestion string, ok bool) {
 func (r value) number(v reflect.Value) (suggestion string, ok bool) {
 	n, err := strconv.ParseInt(r.text, 10, 64)
 	if r.tag.Get("unit") == "bytes" {
-		if n, suggestion = parseSize(r.text); suggestion != "" {
-			return suggestion, false
+		size, wrong := humanize.ParseBytes(r.text)
+		if wrong != nil || size > math.MaxInt64 || strings.Contains(r.text, ",") { // ParseBytes reads 1,5GiB as 15GiB
+			return "write a number of bytes, or one with KiB, MiB or GiB", false
 		}
-		err = nil
+		n, err = int64(size), nil
 	}
 	switch {
 	case err != nil && !errors.Is(err, strconv.ErrRange):
@@ -207,15 +208,6 @@ func (d *decoder) passwordIn(text string, whole bool, node *yaml.Node, path stri
 	if _, secret := parsed.User.Password(); secret && !strings.Contains(node.Value, "${") {
 		d.add(SeverityWarning, place{node.Line, node.Column}, path, "contains a password in plain text", "take it from the environment with ${NAME}")
 	}
-}
-
-// parseSize parses a number of bytes; suggestion is empty on success.
-func parseSize(text string) (n int64, suggestion string) {
-	size, err := humanize.ParseBytes(text)
-	if err != nil || size > math.MaxInt64 || strings.Contains(text, ",") { // ParseBytes reads 1,5GiB as 15GiB
-		return 0, "write a number of bytes, or one with KiB, MiB or GiB"
-	}
-	return int64(size), ""
 }
 
 func lastKey(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"maps"
@@ -103,16 +104,9 @@ func (c *Config) SetAddress(flag, address string) {
 // values, which file has, wait for a restart.
 func (c *Config) KeepSource(from, file *Config, section string) {
 	c.inFile = file
-	source := from.source
-	if earlier := from.kept[section]; earlier != nil {
-		source = earlier
-	}
-	kept := map[string]*sources{section: source} // a copy: Configs are copied
-	for other, source := range c.kept {
-		if other != section {
-			kept[other] = source
-		}
-	}
+	kept := map[string]*sources{}
+	maps.Copy(kept, c.kept) // Configs are copied
+	kept[section] = cmp.Or(from.kept[section], from.source)
 	c.kept = kept
 }
 

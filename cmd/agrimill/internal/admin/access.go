@@ -3,7 +3,6 @@ package admin
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -82,13 +81,14 @@ func (a *access) user(r *http.Request) string {
 	return names[0]
 }
 
+// addressOf returns the address in that of a connection, the zero Addr if there is none.
+func addressOf(remote string) netip.Addr {
+	at, _ := netip.ParseAddrPort(remote)
+	return at.Addr().Unmap().WithZone("")
+}
+
 func (a *access) fromProxy(remote string) bool {
-	host, _, _ := net.SplitHostPort(remote)
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		return false
-	}
-	addr = addr.Unmap().WithZone("")
+	addr := addressOf(remote)
 	if len(a.proxies) == 0 {
 		return addr.IsLoopback()
 	}
@@ -189,17 +189,12 @@ func (a *access) check(r *http.Request) verdict {
 }
 
 func (a *access) limiter(remote string) *rate.Limiter {
-	host, _, _ := net.SplitHostPort(remote)
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
+	addr := addressOf(remote)
+	switch {
+	case !addr.IsValid():
 		return a.others
-	}
-	addr = addr.Unmap().WithZone("")
-	if addr.Is6() {
-		// A client with one IPv6 address usually has the whole /64.
-		if prefix, err := addr.Prefix(64); err == nil {
-			addr = prefix.Addr()
-		}
+	case addr.Is6(): // a client with one usually has the whole /64
+		addr = netip.PrefixFrom(addr, 64).Masked().Addr()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

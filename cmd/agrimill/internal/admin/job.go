@@ -153,8 +153,7 @@ func (j *jobs) now() *PoisonJob {
 	if j.latest == nil {
 		return nil
 	}
-	job := *j.latest
-	return &job
+	return new(*j.latest)
 }
 
 // begin takes the place of the latest job, unless that runs.

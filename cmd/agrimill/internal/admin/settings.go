@@ -103,10 +103,7 @@ type Setting struct {
 func (s *Setting) onlyInFile() bool { return s.Value == nil && s.Restart }
 
 func (s *Server) settings(*http.Request) (any, error) {
-	settings := Settings{Settings: s.source.Settings()}
-	if settings.Settings == nil {
-		settings.Settings = []Setting{}
-	}
+	settings := Settings{Settings: append([]Setting{}, s.source.Settings()...)} // never null in JSON
 	state := s.source.Snapshot().Config
 	settings.LoadedAt, settings.Error, settings.Reloads = state.LoadedAt, state.Error, append([]Reload{}, state.Reloads...)
 	slices.Reverse(settings.Reloads)

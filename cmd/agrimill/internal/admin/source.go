@@ -391,8 +391,7 @@ func endpointFrom(info gateway.TenantEndpointInfo) Endpoint {
 		Sends: info.Capabilities.CanSend, Receives: info.Capabilities.CanReceive,
 	}
 	if info.RoutedEndpoints != nil {
-		to, from := len(info.RoutedEndpoints.CanSendTo), len(info.RoutedEndpoints.CanReceiveFrom)
-		endpoint.RoutedTo, endpoint.RoutedFrom = &to, &from
+		endpoint.RoutedTo, endpoint.RoutedFrom = new(len(info.RoutedEndpoints.CanSendTo)), new(len(info.RoutedEndpoints.CanReceiveFrom))
 	}
 	return endpoint
 }

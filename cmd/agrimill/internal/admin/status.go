@@ -55,11 +55,11 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if why := s.source.Snapshot().Error; why != "" {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		if !s.tells(r) {
-			_, _ = fmt.Fprintln(w, "the pipeline stopped")
-			return
+		text := "the pipeline stopped"
+		if s.tells(r) {
+			text += ": " + why
 		}
-		_, _ = fmt.Fprintf(w, "the pipeline stopped: %s\n", why)
+		_, _ = fmt.Fprintln(w, text)
 		return
 	}
 	_, _ = fmt.Fprintln(w, "ok")

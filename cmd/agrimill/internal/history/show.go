@@ -81,10 +81,7 @@ func (h *History) Record(r Range, selection Selection) Record {
 	if !h.lost.IsZero() {
 		record.TimedIncompletelyUntil = h.lost.UTC()
 	}
-	var owners []*owner
-	if !selection.all() {
-		owners = h.selected(selection)
-	}
+	owners := h.selected(selection)
 	for name, s := range h.routes {
 		if selection.Route != "" && name != selection.Route {
 			continue
@@ -125,12 +122,10 @@ func (s *series) record(r Range, from, to time.Time, of []*series) RouteRecord {
 func (p *period) show(r Range) Period {
 	shown := Period{Time: start(r, p.number), Counts: p.counts, InFlight: p.inFlight}
 	if p.backlog >= 0 {
-		backlog := p.backlog
-		shown.Backlog = &backlog
+		shown.Backlog = new(p.backlog)
 	}
 	if p.age >= 0 {
-		age := p.age.Seconds()
-		shown.AgeSeconds = &age
+		shown.AgeSeconds = new(p.age.Seconds())
 	}
 	for step, h := range p.latency {
 		if h == nil {

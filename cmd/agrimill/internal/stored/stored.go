@@ -250,7 +250,10 @@ func sameMessage(m *journal.Message, msg *message.Message) bool {
 func (r *Reader) open(ctx context.Context, msg *message.Message) (*spool.Payload, error) {
 	switch msg.Metadata[gateway.KeyPayloadMode] {
 	case "":
-		return r.inMemory(msg.Payload)
+		if int64(len(msg.Payload)) > r.options.Limits.Max {
+			return nil, spool.TooLarge("the payload", r.options.Limits.Max)
+		}
+		return spool.InMemory(msg.Payload), nil
 	case gateway.PayloadModeClaimCheck:
 	default:
 		return nil, absence(notKept + "the payload was left with the gateway, which deletes it after the confirmation")
@@ -266,13 +269,6 @@ func (r *Reader) open(ctx context.Context, msg *message.Message) (*spool.Payload
 	}
 	defer func() { _ = from.Close() }() // it was only read
 	return spool.Buffer(spool.StreamOf(from), "the payload", r.options.Limits)
-}
-
-func (r *Reader) inMemory(data []byte) (*spool.Payload, error) {
-	if int64(len(data)) > r.options.Limits.Max {
-		return nil, spool.TooLarge("the payload", r.options.Limits.Max)
-	}
-	return spool.InMemory(data), nil
 }
 
 func (r *Reader) claimCheck(ctx context.Context) (_ *claimcheck.Store, err error) {

@@ -42,8 +42,7 @@ type confirmer struct {
 
 	// Subscriber.mu guards the fields below.
 	queue        *confirmQueue
-	waiting      int // in the queue, in a request, or about to be reported
-	closing      bool
+	waiting      int  // in the queue, in a request, or about to be reported
 	clientClosed bool // the last answer said so
 }
 
@@ -226,7 +225,7 @@ func (c *confirmer) finish(items []confirmation) {
 // endIfDone ends the confirmer while it closes, if nothing waits any longer or nothing can be confirmed. Subscriber.mu
 // is held.
 func (c *confirmer) endIfDone() {
-	if c.closing && (c.clientClosed || c.waiting == 0) {
+	if c.queue.closing && (c.clientClosed || c.waiting == 0) {
 		c.cancel()
 	}
 }
@@ -262,7 +261,6 @@ func (c *confirmer) tenantOf(endpoint string) string {
 func (c *confirmer) close(ctx, sending context.Context) int {
 	c.s.mu.Lock()
 	now := time.Now()
-	c.closing = true
 	c.queue.drain(now)
 	c.endIfDone()
 	c.pump(now)

@@ -70,10 +70,13 @@ func (c *connection) ended(now time.Time, end streamEnd) (wait time.Duration, fi
 		c.stream.Connected, c.stream.AwaitingHead, c.stream.Since = false, false, now
 	}
 	c.stream.LastError = end.err
-	if isRefusal(end.err) {
-		c.refused(now)
-	} else {
+	if !isRefusal(end.err) {
 		c.clearRefusal()
+	} else if c.stream.RefusedSince.IsZero() {
+		c.stream.RefusedSince = now
+		if c.cfg.StreamRefusedFor != NeverRefused {
+			c.stream.EndsAt = now.Add(c.cfg.StreamRefusedFor)
+		}
 	}
 	if final = c.final(now, end); final != nil {
 		return 0, final
@@ -91,15 +94,6 @@ func (c *connection) ended(now time.Time, end streamEnd) (wait time.Duration, fi
 	wait = max(backoff.Policy(c.cfg.Reconnect).Delay(c.failures), retryAfter(end.err))
 	c.failures++
 	return wait, nil
-}
-
-func (c *connection) refused(now time.Time) {
-	if c.stream.RefusedSince.IsZero() {
-		c.stream.RefusedSince = now
-		if c.cfg.StreamRefusedFor != NeverRefused {
-			c.stream.EndsAt = now.Add(c.cfg.StreamRefusedFor)
-		}
-	}
 }
 
 func (c *connection) clearRefusal() {

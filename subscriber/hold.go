@@ -85,7 +85,6 @@ func (s *Subscriber) askSynced(due []*core.Hold) {
 			hold.Record()
 		case mayBeLost:
 			lost += hold.Len()
-		case notYet:
 		}
 	}
 	if lost > 0 {

@@ -80,7 +80,6 @@ func (s *Subscriber) take(ctx context.Context, d *delivery) (taken core.Taken, r
 		}
 	case core.Joined:
 		s.stats.joined.Add(1)
-	default:
 	}
 	if d.payload != nil || taken == core.Joined {
 		s.refreshed(d)
@@ -102,7 +101,6 @@ func (s *Subscriber) report(d *delivery, event gateway.Event, taken core.Taken) 
 		s.stats.abandoned.Add(1)
 	case core.Untaken:
 		s.untaken(d)
-	default:
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
 // seen is what subscriptions that are made later have missed.
@@ -57,7 +58,7 @@ func (s *Subscriber) untaken(d *delivery) {
 func (s *Subscriber) ackedByEnded(d *delivery) {
 	var topics []string
 	for r := range d.AckedBy {
-		if sub := r.Owner.(*subscription); sub.stopped && !slices.Contains(topics, sub.topic) {
+		if sub := r.Owner.(*subscription); wakeup.Raised(sub.stop) && !slices.Contains(topics, sub.topic) {
 			topics = append(topics, sub.topic)
 			s.seen.before[sub.topic]++
 		}

@@ -59,7 +59,15 @@ func (s *Subscriber) opened(ctx context.Context, reconnect func(), awaitingHead 
 	if s.cfg.Hooks.Connected != nil {
 		s.cfg.Hooks.Connected()
 	}
-	s.syncTenants(ctx)
+	if _, is := s.cfg.Tenants.(directory); !is {
+		return
+	}
+	// What changed while the stream was down was not seen. Ends with the request, which ends with ctx.
+	s.wg.Go(func() {
+		if err := s.cfg.Tenants.Sync(ctx); err != nil && ctx.Err() == nil {
+			s.logger.Error("synchronizing the tenant directory failed", err, nil)
+		}
+	})
 }
 
 // headArrived is called when a stream that was awaiting its head has been answered.

@@ -11,6 +11,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
 	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
@@ -138,7 +139,7 @@ func (s *Subscriber) openQuarantine() (is bool) {
 		// Ends with q.sub.stop, once the deliveries have ended.
 		s.wg.Go(func() { s.runSubscription(ctx, q.sub) })
 	}
-	return q.sub != nil && !q.sub.stopped
+	return q.sub != nil && !wakeup.Raised(q.sub.stop)
 }
 
 // handle makes one attempt to have r stored, after so many that failed.

@@ -28,7 +28,11 @@ func (s *Subscriber) run(ctx context.Context) {
 		wait, final := s.setDisconnected(end)
 		if final != nil {
 			s.logger.Error("ending all subscriptions", final, reminders.Fields(0, end.err))
-			s.end(final)
+			s.mu.Lock()
+			s.loop.failure = final
+			s.mu.Unlock()
+			lease.Of(s.ctx).Leave()
+			s.stopAll()
 			return
 		}
 		if end.err != nil {
@@ -61,15 +65,6 @@ func (s *Subscriber) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.loop.failure
-}
-
-// end ends every subscription with cause.
-func (s *Subscriber) end(cause error) {
-	s.mu.Lock()
-	s.loop.failure = cause
-	s.mu.Unlock()
-	lease.Of(s.ctx).Leave()
-	s.stopAll()
 }
 
 const (
@@ -176,20 +171,6 @@ func (s *Subscriber) unreadable(ctx context.Context, r *quarantined, err error, 
 	} else if s.quarantineEvent(ctx, r, false) {
 		s.logger.Error(stored, err, r.fields())
 	}
-}
-
-// syncTenants refreshes the directory after a connect, because changes made while
-// the stream was down were not seen.
-func (s *Subscriber) syncTenants(ctx context.Context) {
-	if _, is := s.cfg.Tenants.(directory); !is {
-		return
-	}
-	// Ends with the request, which ends with ctx.
-	s.wg.Go(func() {
-		if err := s.cfg.Tenants.Sync(ctx); err != nil && ctx.Err() == nil {
-			s.logger.Error("synchronizing the tenant directory failed", err, nil)
-		}
-	})
 }
 
 func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {

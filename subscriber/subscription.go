@@ -36,8 +36,8 @@ type subscription struct {
 
 	// stop is closed when delivery has to stop because Subscribe's context ended
 	// or the subscriber is closing.
-	stop    chan struct{}
-	stopped bool // the same, guarded by Subscriber.mu
+	// It is closed under Subscriber.mu.
+	stop chan struct{}
 	// givenUp says that what handlers still have is left with the service. Guarded by Subscriber.mu.
 	givenUp bool
 	// drained ends when open messages are no longer waited for. The contexts
@@ -236,13 +236,12 @@ func (s *Subscriber) nacked(d *delivery, ctx *messageContext) answer {
 // over reports whether delivery has to stop. The select in deliver alone would
 // sometimes still deliver if a reader is ready.
 func (sub *subscription) over() bool {
-	return wakeup.Raised(sub.stop) || wakeup.Raised(sub.ended) || sub.drained.Err() != nil // one at a time is free of locks
+	return sub.ending() || sub.drained.Err() != nil
 }
 
 // ending reports whether sub has ended, or its context has and nobody has had the time to notice.
-// Subscriber.mu is held.
 func (sub *subscription) ending() bool {
-	return sub.stopped || wakeup.Raised(sub.ended)
+	return wakeup.Raised(sub.stop) || wakeup.Raised(sub.ended) // one at a time is free of locks
 }
 
 // runSubscription shuts the subscription down when ctx ends or stop is closed: it
@@ -259,7 +258,7 @@ func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 	s.stopSubscription(sub)
 	timer := time.AfterFunc(s.cfg.DrainTimeout, sub.giveUp)
 	defer timer.Stop()
-	// stopped is set, so nothing is handed out anymore.
+	// Nothing is handed out anymore.
 	if sub.out != nil && sub.handler == nil {
 		sub.deliveries.Wait()
 	} else {
@@ -294,14 +293,13 @@ func (s *Subscriber) awaitHandlers(sub *subscription) {
 func (s *Subscriber) stopSubscription(sub *subscription) {
 	s.mu.Lock()
 	defer s.unlock()
-	if sub.stopped {
+	if wakeup.Raised(sub.stop) {
 		return
 	}
-	sub.stopped = true
+	close(sub.stop)
 	s.seen.before[sub.topic] = s.seen.acked.of(sub.topic)
 	if !s.hasTakers() && s.loop.stop != nil {
 		s.loop.stop()
 	}
 	s.core.End(s.now(), sub.route)
-	close(sub.stop)
 }

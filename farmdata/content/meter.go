@@ -217,7 +217,7 @@ func (m *meter) finish(task taskKey, found []Finding) {
 			work.blind = work.blind || at.blind > drift
 			work.Area = work.Area.add(at.area)
 			work.area += at.area
-			work.guessed = work.guessed || at.guessed
+			work.guessed, work.single = work.guessed || at.guessed, work.single || at.single
 		}
 		if m.timed {
 			work.Time = work.Time.add(at.time)

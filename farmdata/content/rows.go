@@ -14,6 +14,7 @@ const sidewards farmdata.DDI = 0x0087
 type rows struct {
 	atWork    []float64         // widths that are at work, in meters; the largest counts
 	guessed   bool              // nothing says where a function is
+	single    bool              // of widths that no device describes only the first one counts
 	functions map[string]*group // by device element
 }
 
@@ -45,6 +46,7 @@ func (m *machine) findRows() {
 	first := true
 	for _, p := range m.parts {
 		p.outermost = p.known && !m.within(p.element) && (first || m.device != nil) // of what is not described the first one is taken for all
+		m.single = m.single || p.known && !first && m.device == nil
 		first = first && !p.known
 		if !p.outermost {
 			continue

@@ -795,6 +795,28 @@ func TestTotalsOfStrangeDevices(t *testing.T) {
 	testkit.Must(json.Marshal(all))(t)
 }
 
+// TestWidthsThatNobodyDescribes: a finding says that the area is only that of the first one.
+func TestWidthsThatNobodyDescribes(t *testing.T) {
+	t.Parallel()
+	for want, elements := range map[string][]string{
+		"": {"DET1"},
+		"unsupported: areas of logs: of a machine that no device describes only the first width counts: 0043": {"DET1", "DET2"},
+	} {
+		var readings []reading
+		for _, element := range elements {
+			readings = append(readings, reading{0, 0x43, element, 3000})
+		}
+		s := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{{Logs: []*farmdata.Log{drive(nil, 10, readings...)}}}}))(t)
+		got := ""
+		for _, f := range s.Sets[0].Findings {
+			got += f.Text
+		}
+		if got != want {
+			t.Errorf("%d widths: got %q, want %q", len(elements), got, want)
+		}
+	}
+}
+
 // TestFunctionsWithoutAPlace: a finding says that they are taken to be one behind the other, and a sum by area counts that once.
 func TestFunctionsWithoutAPlace(t *testing.T) {
 	t.Parallel()

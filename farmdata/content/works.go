@@ -72,8 +72,8 @@ type works struct {
 }
 
 // leftOut is what figures lack: rates that are in no Work, totals as of taskTotals, what would say where functions are, and widths and rates
-// that no machine has, such as those of 32 bits that stand for none.
-type leftOut struct{ rates, totals, places, values map[farmdata.DDI]bool }
+// that no machine has, such as those of 32 bits that stand for none. Widths are those of machines that no device describes.
+type leftOut struct{ rates, totals, places, values, widths map[farmdata.DDI]bool }
 
 // taskKey is a task of a set, also one that only a log names: its ID, or its number, from 1, if it has none. Of logs without a task
 // it has neither.
@@ -120,6 +120,7 @@ type work struct {
 	blind       bool // a log has no width for the beginning of the way
 	lost        bool // a log has no position for a part of the work
 	guessed     bool // nothing says where its functions are
+	single      bool // only the first of its widths counts
 }
 
 // rateSum is a rate of a device element in all logs of a task.
@@ -155,7 +156,7 @@ func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
 	w := &works{
 		descriptions: farmdata.NewDescriptions(devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[taskKey]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
 		elements: map[string]element{}, names: names.New(set), set: set, id: new(int), byKey: map[workKey]*work{}, byTask: map[taskKey][]*work{}, room: mostTotals,
-		widths: map[*farmdata.Device][]part{}, allocated: map[taskKey][]farmdata.ProductAllocation{}, left: leftOut{map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}}, busy: map[string][]span{},
+		widths: map[*farmdata.Device][]part{}, allocated: map[taskKey][]farmdata.ProductAllocation{}, left: leftOut{map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}}, busy: map[string][]span{},
 	}
 	for _, kind := range rateKinds() {
 		one := farmdata.Value{Column: &farmdata.Column{DDI: kind.rate}, Raw: 1}
@@ -279,6 +280,9 @@ func (w *works) finish() (list []Work, found []Finding) {
 			if at.guessed {
 				w.left.places[sidewards] = true
 			}
+			if at.single {
+				w.left.widths[actualWidth] = true
+			}
 		}
 		for _, r := range at.rates {
 			at.Rates = append(at.Rates, at.finished(r))
@@ -297,6 +301,7 @@ func (w *works) finish() (list []Work, found []Finding) {
 		{farmdata.KindValue, "totals of tasks that do not count, because they are negative, the second value of one time, or from a local time to one with an offset:", w.left.totals},
 		{farmdata.KindValue, "widths and rates of logs that do not count, because no machine has such:", w.left.values},
 		{farmdata.KindUnsupported, "areas of logs: functions of a machine count as one behind the other, because they are without", w.left.places},
+		{farmdata.KindUnsupported, "areas of logs: of a machine that no device describes only the first width counts:", w.left.widths},
 	} {
 		if len(leftOut.ddis) == 0 {
 			continue
